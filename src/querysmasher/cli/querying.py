@@ -208,7 +208,8 @@ def _statistics(
 class Estimated(Statistical):
     """Sums of cells of estimated tables, as if they had no errors: these are not known.
 
-    So shares are between 0 and 1, and means between the lowest number and the highest.
+    So shares are between 0 and 1. Sums of numbers come from the measured sums: cells may not have been
+    measured.
     """
 
     estimate: Estimate
@@ -223,8 +224,12 @@ class Estimated(Statistical):
         wanted = as_workload(self.schema, self.workload if workload is None else workload)
 
         def answers(group: Group) -> tuple[Array, Array]:
-            values = summed(group, np.asarray(self.estimate.marginal(*group.attributes), dtype=float))
-            return values, np.zeros_like(values)
+            families = (f for f in group.families if not f.closed_form)
+            is_count = all(np.isin(f.matrix(), (0, 1)).all() for f in families)
+            values = None if is_count else self.estimate.sums.answers(group)
+            if values is None:
+                values = summed(group, np.asarray(self.estimate.marginal(*group.attributes), dtype=float))
+            return values.ravel(), np.zeros(values.size)
 
         return Answers.of(wanted, answers)
 
