@@ -38,8 +38,9 @@ def studio(quick):
         f"From a change to new errors on the page, {repeats} times each, through the HTTP server, as a "
         "browser asks it, by the clock. Every setting is one that Studio has not seen before; only "
         "a moved budget needs no new plan. *plan itself*: `spec.plan()` of the last setting, by the clock, "
-        "in a process that has planned it before. *its errors*: the expected and largest errors of every "
-        "group, from that plan. What remains is for reading and saving the file, and for the page. "
+        "in a process that has planned it before; Studio solves blocks once that a change leaves alike, so "
+        "that it may take less. *its errors*: the expected and largest errors of every group, from the plan. "
+        "What remains is for reading and saving the file, and for the page. "
         "*processor*: seconds that all of Studio's processes take. "
         f"The load of the machine was {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores. "
         "One BLAS thread.",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from querysmasher.cli.specs import Expectations
+from querysmasher.planning import solvers
 from querysmasher.spec import read_spec
 from querysmasher.studio.tasks import at_budget, perform
 from tests.spec.files import SMALL
@@ -68,6 +69,26 @@ def test_what_does_not_scale_is_planned_again(before, after):
     assert at_budget(expectations(table, *before), spec_of(table, *after)) is None
     aimed = table.replace("}", ", target = 100}")
     assert at_budget(expectations(aimed, "rho = 0.5"), spec_of(aimed, "rho = 1")) is None
+
+
+def test_blocks_that_a_change_leaves_alike_are_solved_once(monkeypatch):
+    def planned(target, family="prefix"):
+        table = f'{{kind = "all_kway", k = [1, 2], family = "{family}", target = {target}}}'
+        return spec_of(table, "rho = 0.5").plan()
+
+    anew = [planned(target) for target in (50, 60)]
+    monkeypatch.setattr(solvers, "MEMORY", [{}])
+    before = planned(50)
+    solved = dict(solvers.MEMORY[0])
+    after = planned(60)
+    assert solved
+    assert [solved] == solvers.MEMORY, "every block of the second plan is known"
+    for plan, other in zip(anew, (before, after), strict=True):
+        assert plan.rmse == pytest.approx(other.rmse, rel=1e-6)
+        assert plan.worst_std == pytest.approx(other.worst_std, rel=1e-6)
+    monkeypatch.setattr(solvers, "MOST_REMEMBERED", 1)
+    planned(50, "range")
+    assert len(solvers.MEMORY[0]) == 1, "no more are kept"
 
 
 def test_a_moved_budget_is_not_planned_again(monkeypatch):

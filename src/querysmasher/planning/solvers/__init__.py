@@ -17,7 +17,7 @@ If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from querysmasher.arrays import in_order
 from querysmasher.errors import TooLargeError
@@ -47,9 +47,26 @@ METHODS = {
 Solver = Callable[[Block, float], Solution]
 """Finds a strategy for a block, within a tolerance of the best it allows."""
 
+MOST_REMEMBERED = 100
+"""Maximum number of solutions of small blocks that are remembered."""
+
+MEMORY: list[dict[Hashable, Solution]] = []
+"""Solutions of small blocks, in a process that plans versions of a workload one after the other."""
+
 
 def solve(block: Block, tolerance: float, *, solver: str = "optimal") -> Solution:
-    """Solve one block by the table above."""
+    """Solve one block by the table above, unless its solution is remembered."""
+    if not MEMORY or block.cells > limits().light_cells:
+        return _solve(block, tolerance, solver)
+    remembered, key = MEMORY[-1], (block, tolerance, solver)
+    if key not in remembered:
+        if len(remembered) >= MOST_REMEMBERED:
+            remembered.clear()
+        remembered[key] = _solve(block, tolerance, solver)
+    return remembered[key]
+
+
+def _solve(block: Block, tolerance: float, solver: str) -> Solution:
     several = len(block.shape) > 1
     if is_circulant(block):
         return solve_circulant(block)
