@@ -91,7 +91,8 @@ class PlanningLimits:
     interior_work: float = 5e8
     """Maximum of queries × cells² for which the interior point also closes gaps that are small already."""
     bounded_cells: int = 500
-    """Maximum number of cells, or kinds of cells, of a block of several terms that is bounded as a whole."""
+    """Maximum number of cells, or kinds of cells, of a block of several terms that is bounded as a whole;
+    and for which no product basis is tried before it is solved to the optimum."""
     paired_cells: int = 300
     """Maximum number of cells for which all pairs are weighed, if a record is replaced."""
     coupled_gap: float = 0.01
@@ -103,7 +104,7 @@ class PlanningLimits:
     light_work: float = 3e7
     """Maximum of columns × queries² up to which a plan that measures tables whole is tried."""
     whole_nearness: int = 8
-    """Accepted gap in tolerances, of many whole queries or a large block, if a smaller one takes minutes."""
+    """Accepted gap of a plan of many whole queries, in tolerances, if a smaller gap would take minutes."""
 
     # --- the bits of strategies in integers ---
 

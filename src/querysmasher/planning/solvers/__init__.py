@@ -8,8 +8,8 @@ method           block                                                          
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
 ``dense``        at most 3,000 cells (4,500 if all queries tie the attributes,   within the tolerance
                  6,000 on one attribute), or thin: few queries on many cells
-``structured``   up to 50 million cells; and above 1,500 cells, if the gap of    near-optimal, with a gap
-                 queries that do not tie attributes is within 8 tolerances
+``structured``   up to 50 million cells; and above 500 cells, if the gap of      near-optimal, with a gap
+                 queries that do not tie attributes is within 10 tolerances
 ===============  ==============================================================  =======================
 
 If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, and the better one is kept.
@@ -29,6 +29,9 @@ from querysmasher.planning.split import Block
 
 SOLVERS = ("optimal", "dense", "structured")
 """Choices of a user: the table above, or one method for all blocks that it accepts."""
+
+NEAR = 10
+"""Accepted gap of a product basis, in tolerances, where the optimum takes long: most of it is the bound's."""
 
 METHODS = {
     "circulant": "the queries look the same from every cell, so the optimum has a closed form",
@@ -80,9 +83,9 @@ def _solve(block: Block, tolerance: float, solver: str) -> Solution:
     fits = several and block.cells <= most.structured_cells and max(block.shape) <= most.axis_values
     thin = is_thin(block)
     if not (solver == "structured" and several) and (block.cells <= dense_cells or thin):
-        if solver == "optimal" and fits and not (together or thin) and block.cells > most.threaded_cells:
+        if solver == "optimal" and fits and not (together or thin) and block.cells > most.bounded_cells:
             quick = solve_structured(block, tolerance)
-            if quick.gap <= most.whole_nearness * tolerance:
+            if quick.gap <= NEAR * tolerance:
                 return quick
         return solve_dense(block, tolerance)
     if fits and solver != "dense":
