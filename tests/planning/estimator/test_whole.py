@@ -170,6 +170,25 @@ def test_the_total_of_all_ranges_is_known_without_writing_them_out(monkeypatch):
     assert combination.total(group) < plan.estimator.total(group)
 
 
+def test_totals_of_many_queries_measured_whole_take_no_more_rows_than_cells(monkeypatch):
+    schema = qs.Schema.of(a=5, b=6, c=3)
+    ranges = qs.queries(schema, a="range", b="circular", c="identity")
+    sums = qs.linear(schema, ("a", "b"), np.random.default_rng(0).integers(0, 5, (40, 30)))
+    workload = ranges + 30 * qs.marginals(schema, [1, 2]) + 20 * sums
+    plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"), mechanism="whole")
+    assert isinstance(plan.estimator, CombinedEstimator)
+    sizes, variances = [], CombinedEstimator.variances
+    expected = [plan.estimator.variances(group).sum() for group in workload]
+
+    def counted(estimator, group):
+        sizes.append(group.rows)
+        return variances(estimator, group)
+
+    monkeypatch.setattr(CombinedEstimator, "variances", counted)
+    assert [plan.estimator.total(group) for group in workload] == pytest.approx(expected, rel=1e-9)
+    assert max(sizes) == 5 * 6 * 3 < max(group.rows for group in workload)
+
+
 def test_ranges_of_few_ends_beside_a_whole_query_are_answered():
     """Rounding errors of long queries are small beside the queries, not beside their means over all cells."""
     schema = qs.Schema.of(a=309, b=254, c=11)

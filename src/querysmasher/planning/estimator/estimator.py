@@ -90,7 +90,7 @@ def tied(measured: Measured, parts: list[QueryPart]) -> Iterator[Tied]:
         yield Tied(tuple(s.index for s in members), factors, placed, (keys, placed))
 
 
-def _reduced(rows: Array) -> Array:
+def reduced(rows: Array) -> Array:
     """Return at most as many rows as columns, with the same Gram matrix."""
     if len(rows) <= rows.shape[1]:
         return rows
@@ -217,7 +217,7 @@ class Estimator:
             if lines and len(positions) == 1 and is_total(family):
                 rows = np.ones((family.rows, 1))
                 options.append(
-                    [QueryPart(index, (), (family.key, summed), _reduced(rows) if summed else rows)]
+                    [QueryPart(index, (), (family.key, summed), reduced(rows) if summed else rows)]
                 )
                 continue
             later += [(attribute, index, family) for attribute in lines]
@@ -304,7 +304,7 @@ class Estimator:
             else:
                 split = split_rows(query_tensor(family, order, weighted=False), centres)
             split = {k: rows for k, rows in split.items() if rows.any()}
-            self._split_families[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
+            self._split_families[key] = {k: reduced(rows) for k, rows in split.items()} if summed else split
         kept_rows = self._split_families[key].items()
         return [QueryPart(index, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in kept_rows]
 

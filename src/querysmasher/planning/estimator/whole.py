@@ -30,12 +30,13 @@ from typing import cast
 
 import numpy as np
 
-from querysmasher.arrays import CHUNK, Array
+from querysmasher.arrays import CHUNK, Array, square_root
 from querysmasher.planning.centre import Centre, Centres, complement
 from querysmasher.planning.estimator.estimator import (
     AttributeSet,
     Estimator,
     QueryPart,
+    reduced,
     subsets,
     unanswerable,
 )
@@ -45,6 +46,8 @@ from querysmasher.planning.strategies import DenseStrategy, MergedStrategy, Stra
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.unit import Known
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Family
+from querysmasher.workload.joint import Rows
 from querysmasher.workload.workload import Group
 
 
@@ -373,9 +376,10 @@ class CombinedEstimator(Estimator):
         return np.maximum(base + self.change(*self._checked(group)), 0.0)
 
     def total(self, group: Group) -> float:
-        """Return the sum of the variances of the group's queries, not written out if all is known."""
+        """Return the sum of the variances of the group's queries, without writing them out."""
         if not self.knows(group, summed=True):
-            return float(self.variances(group).sum())
+            few = tuple(f if f.rows <= f.cells else Rows(f.shape, _root(f)) for f in group.families)
+            return float(self.variances(replace(group, families=few)).sum())
         return max(super().total(group) - self.gain(group, weighted=False), 0.0)
 
     def gain(self, group: Group, *, weighted: bool) -> float:
@@ -481,6 +485,13 @@ class CombinedEstimator(Estimator):
             return change if noisy is None else noisy + change
 
         return self.lifted(corrected, attributes)
+
+
+def _root(family: Family) -> Array:
+    """Return at most as many rows as cells with the same Gram matrix as the queries."""
+    if family.closed_form:
+        return square_root(family.reweighted(None).gram(), RANK)
+    return reduced(family.matrix())
 
 
 def _contracted(rows: Array, subset: AttributeSet, tensors: Iterable[tuple[AttributeSet, Array]]) -> Array:
