@@ -10,6 +10,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from querysmasher.planning.centre import Centre
 from tests.semidefinite import Program
@@ -385,7 +386,8 @@ def pair_bounds(parts, steps=400, close=1e-4, classes=None):
         for root in roots:
             differences = root[:, first] - root[:, second]
             triangle = np.linalg.qr((differences * np.sqrt(p)).T, mode="r")
-            _, s, turn = np.linalg.svd(triangle)  # quicker than that of as many columns as pairs
+            # of as many columns as pairs it is slower; the usual method sometimes does not converge
+            _, s, turn = scipy.linalg.svd(triangle, lapack_driver="gesvd")
             sure = s > 1e-12 * s[0]
             leverages += ((turn[sure] @ differences) ** 2 / s[sure, None]).sum(axis=0)
             value += s.sum()
