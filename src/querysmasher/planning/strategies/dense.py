@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from typing import Any, ClassVar, Self, cast
@@ -423,6 +423,9 @@ class RowsStrategy(Strategy):
         return self._in_integers(self._factor(reduced(rows, bits)))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        return self._loss(rounded, lambda rows: float(np.linalg.norm(rows, 2)) ** 2)
+
+    def _loss(self, rounded: IntegerStrategy, largest: Callable[[Array], float]) -> float:
         """Return the exact loss of all combinations of rows, or a good loss if that of each row surely is.
 
         A row b = (r − e)/c of integers r has the coefficients (unit vector − e R†)/c in terms of all integer
@@ -442,7 +445,7 @@ class RowsStrategy(Strategy):
                 return good
         if not span.is_independent():
             return math.inf
-        return float(np.linalg.norm(span.combinations(self.matrix), 2)) ** 2 * cost
+        return largest(span.combinations(self.matrix)) * cost
 
     # --- files ---
 
@@ -495,8 +498,12 @@ class DenseStrategy(RowsStrategy):
         if len(self.shape) > 1 or bits > 7:
             return round_rows(rows, centres, bits)
         # with few bits it matters at which scale one axis is rounded; the largest entry keeps its bits
-        tried = (round_rows(rows, centres, bits, scale) for scale in SCALES)
-        return min(tried, key=lambda entries: self.rounding_loss(self._in_integers(Matrix(entries))))
+        tried = [round_rows(rows, centres, bits, scale) for scale in SCALES]
+        losses = [
+            self._loss(self._in_integers(Matrix(entries)), lambda rows: float(_lengths(rows).max()))
+            for entries in tried
+        ]
+        return tried[int(np.argmin(losses))]
 
     def _factor(self, rows: Integers) -> Factor:
         return Matrix(rows)
