@@ -279,7 +279,7 @@ def test_what_is_too_large_falls_back_and_says_so(monkeypatch, limit_planning):
     ((method, (count, gap)),) = plan.fallbacks.items()
     assert (method, count) == ("structured", 1)
     assert gap > 0
-    assert "1 attribute set is too large to be optimal quickly: structured strategies" in repr(plan)
+    assert "1 attribute set is too large to find the optimum quickly: structured strategies" in repr(plan)
     for solver in ("structured", *MECHANISMS):
         other = qs.plan(workload, COST, solver=solver, centering="uniform")
         assert plan.weighted_rmse <= other.weighted_rmse * (1 + 1e-9)

@@ -285,9 +285,11 @@ def is_met(ratio: float) -> bool:
 
 
 def _remarks(plan: Plan, factor: float) -> Iterator[tuple[str, str]]:
-    """Remark on sets too large to be optimal quickly, and on a small table less accurate than a huge one."""
+    """Remark on sets without a quick optimum, and on a small table less accurate than a huge one."""
     for method, (sets, gap) in plan.fallbacks.items():
-        too_large = f"{count(sets, 'attribute set is', 'attribute sets are')} too large to be optimal quickly"
+        too_large = (
+            f"{count(sets, 'attribute set is', 'attribute sets are')} too large to find the optimum quickly"
+        )
         yield "note", f"{too_large}: {method} strategies instead, at most {percentage(gap)} above the optimum"
     extremes = largest_errors(plan)
     if extremes is None or largest_counts(plan):

@@ -36,8 +36,8 @@ NEAR = 10
 METHODS = {
     "circulant": "the queries look the same from every cell, so the optimum has a closed form",
     "dense": "the block is small, or has few queries, so it is solved to the requested tolerance",
-    "structured": "there are too many cells to be optimal quickly, so strategies have a product basis",
-    "fourier": "there are too many cells to be optimal quickly, and a filter beats a product basis",
+    "structured": "there are too many cells to find the optimum quickly, so strategies have a product basis",
+    "fourier": "there are too many cells to find the optimum quickly, and a filter beats a product basis",
     "whole": "the queries are measured together, without splitting: no mechanism is more accurate",
     "line": "several families use the attribute, so it has a separate centre on every attribute set",
     "mirrored": "the attribute has very many values, so a filter that reflects at its ends measures it",
